@@ -3,6 +3,10 @@
 //! A row group of a version is what a query reads at once. In a version of one file, it is a row group of this file. In
 //! a delta version, it consists of consecutive extents: the rows of about one row group of the largest base, and the
 //! rows between them from other files. Therefore, the number of extents hardly affects queries.
+//!
+//! Both the rows and the bytes of a row group are limited. For example, a base has 1,000,000 entities of 1 KiB in
+//! row groups of 32,768 rows, and a refresh inserts 200 entities of 1 MiB at one position. By their number, these would
+//! belong to one row group of 232 MiB, but a new row group starts after at most 64 MiB.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,6 +14,11 @@ use std::sync::OnceLock;
 use super::footer_index::FooterIndex;
 use super::keywords::segment_directory::KeywordIndex;
 use super::overlay::Extent;
+use super::writer::ROW_GROUP_TARGET_BYTES;
+
+/// Estimated max bytes of the documents in a row group of a delta version. A single extent can have more, but it is in
+/// one row group of its file, which the writer limits.
+const MAX_ROW_GROUP_BYTES: u64 = 2 * ROW_GROUP_TARGET_BYTES as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowGroupSpan {
@@ -154,19 +163,26 @@ impl ExtentList {
             .map_or(0, |index| (0..index.row_groups as u32).map(rows_of).max().unwrap_or(0));
         let mut start = 0;
         let mut rows = 0;
+        let mut bytes = 0;
         // The row group of the largest file to which the current row group of the version belongs.
         let mut current = None;
         for (number, extent) in extents.iter().enumerate() {
+            // A moved block within a row group does not divide it, unless it is near the end.
             let is_next = extent.file == largest
                 && current
                     .is_some_and(|current| current != extent.row_group && 8 * rows >= 7 * u64::from(rows_of(current)));
-            let is_full = rows + u64::from(extent.rows) > 2 * u64::from(max_rows);
+            let extent_rows = u64::from(extent.rows);
+            let index = files[usize::from(extent.file)];
+            let extent_bytes = index.estimate_document_bytes(extent.row_group as usize, extent.rows);
+            let is_full = rows + extent_rows > 2 * u64::from(max_rows) || bytes + extent_bytes > MAX_ROW_GROUP_BYTES;
             if start < number && (is_next || is_full) {
                 list.push_row_group(&extents[start..number], files);
                 start = number;
                 rows = 0;
+                bytes = 0;
             }
-            rows += u64::from(extent.rows);
+            rows += extent_rows;
+            bytes += extent_bytes;
             if extent.file == largest {
                 current = Some(extent.row_group);
             }

@@ -12,11 +12,12 @@ use strata_format::keywords::indexer::KeywordSegmentLimits;
 use strata_format::overlay::{Extent, MAX_BASES};
 use strata_format::reader::{NoReadThrottle, VersionReader};
 use strata_format::verify::verify_and_hash;
-use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions};
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, ROW_GROUP_TARGET_BYTES, WriteOptions};
 use strata_reference::Value;
 use strata_testing::reads::{ServiceLab, cases, entities, no_failure, plan};
 use strata_testing::versions::{Files, all_shredded, always_beside, edited, some_segments};
-use strata_types::read_request::ReadRequest;
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{PathValue, ReadRequest, SortField};
 
 use crate::edited::{UnresolvedEdit, check_profile, check_resident, edit, opened, opened_with, profile, slots};
 
@@ -223,6 +224,45 @@ fn unchanged_rows_stay_in_their_files() {
     let reader = files.open(&third);
     assert_eq!((reader.layout().stored_row_count(), bases(&reader)), (1, 2));
     assert_eq!(extents(&reader)[..3], [(Extent::OWN, 1), (2, 9), (1, 1)]);
+}
+
+/// Without a limit of bytes, the version has one row group, because the base has one and the rows are few.
+#[test]
+fn large_entities_get_more_row_groups() {
+    let lab = ServiceLab::with_threads(2);
+    let options = WriteOptions::default();
+    let mut list = some(6_000);
+    let mut file = lab.write(&values(&list), &options);
+    for start in [1, 6] {
+        for number in (start..list.len()).step_by(17) {
+            let text = format!("{number:04}").repeat(25_000);
+            list[number] = format!(r#"{{"id":{number},"kind":"large","words":"{text}"}}"#);
+        }
+        let made = lab.bench.refresh(lab.store(), &file, &list, (&options, &always_beside(0)));
+        file = made.expect("written").expect("a delta file");
+    }
+    let reader = opened(&lab, &file);
+    assert_eq!((reader.layout().stored_row_count(), bases(&reader)), (353, 2));
+    let row_groups = reader.row_groups().iter().map(|group| &list[group.first_position as usize..][..group.rows]);
+    let bytes: Vec<usize> = row_groups.map(|entities| entities.iter().map(String::len).sum()).collect();
+    assert!(bytes.len() == 2 && bytes.iter().all(|bytes| *bytes <= 2 * ROW_GROUP_TARGET_BYTES), "{bytes:?}");
+    let verified = lab.bench.runtime.block_on(verify_and_hash(&reader, &mut NoReadThrottle));
+    assert_eq!(verified.expect("sound"), file.1.content_sha256);
+    let values = values(&list);
+    let version = lab.publish_file(&file);
+    let path = |text: &str| FieldPath::parse(text).expect("a path");
+    let window = |offset, limit| ReadRequest { offset, limit: Some(limit), ..ReadRequest::default() };
+    let last_row = reader.row_groups()[0].rows as u64;
+    let large = PathValue { path: path("kind"), value: "large".to_owned() };
+    let by_id = SortField { field: "id".to_owned(), descending: true };
+    let requests = [
+        window(last_row - 20, 40),
+        ReadRequest { filters: vec![large], keep_fields: vec![path("id")], ..ReadRequest::default() },
+        ReadRequest { sort: Some(by_id), ..window(3_000, 20) },
+    ];
+    for request in &requests {
+        lab.check(version, &values, request).unwrap_or_else(|error| panic!("{error}"));
+    }
 }
 
 #[test]
