@@ -123,7 +123,10 @@ CREATE TABLE files (
     content_hash       TEXT    NOT NULL,
     created_at         BIGINT  NOT NULL,
     -- Since when no version, no alternate, and no other recorded file refers to it; null while one does.
-    unreferenced_since BIGINT
+    unreferenced_since BIGINT,
+    -- The sum of base_file_id of the file's rows in file_bases. If it differs, a row was lost or changed, and sweeps
+    -- remove no recorded file.
+    base_id_sum        BIGINT  NOT NULL DEFAULT 0 CHECK (base_id_sum >= 0)
 );
 
 CREATE INDEX files_unreferenced ON files (unreferenced_since) WHERE unreferenced_since IS NOT NULL;

@@ -6,6 +6,8 @@
 //!   question about references needs one lookup, without recursion.
 //! - A base of a recorded file is referenced, even if no version refers to either of them. It is not marked as
 //!   unreferenced until the record of the last file that uses it is removed.
+//! - A lost or changed row could let a sweep remove a base that is in use. Therefore the record of each file contains
+//!   the sum of the IDs of its bases, and no file record is removed while a sum differs.
 //! - Two transactions can lock the same files, for example one that records a file and one that removes another file
 //!   with the same bases. Each of them locks its files in ascending order of their IDs, so that they cannot deadlock.
 
@@ -13,7 +15,7 @@ use std::collections::BTreeMap;
 
 use strata_types::version::VersionFile;
 
-use super::convert::{from_text, to_unsigned};
+use super::convert::{from_text, to_saturating_i64, to_unsigned};
 use super::database_engine::{CatalogTransaction, FromSqlRow, SqlRow, SqlValue};
 use super::{Catalog, CatalogError, Result, VersionFileId};
 
@@ -32,7 +34,25 @@ impl Catalog {
         };
         self.engine.list_with(sql, &[file.into()], base).await
     }
+
+    /// Returns [`CatalogError::DamagedRecord`] if a row of `file_bases` was lost or changed. Reads all files and bases.
+    pub(super) async fn verify_all_bases(&self) -> Result<()> {
+        let wrong: Vec<(i64,)> = self.engine.list(FILES_WITH_WRONG_BASES_SQL, &[SqlValue::Integer(Some(1))]).await?;
+        match wrong.first() {
+            None => Ok(()),
+            Some((file,)) => Err(CatalogError::DamagedRecord { record: format!("list of bases of file {file}") }),
+        }
+    }
 }
+
+/// Selects the files whose bases do not add up to the sum in the record of the file, at most `$1`. Reads all files and
+/// bases. The condition on `base_position` lets SQLite scan the table instead of an index.
+pub(super) const FILES_WITH_WRONG_BASES_SQL: &str = "SELECT f.file_id
+    FROM files f LEFT JOIN (
+        SELECT file_id, CAST(SUM(CASE WHEN base_position >= 0 THEN base_file_id END) AS BIGINT) AS id_sum
+        FROM file_bases GROUP BY file_id
+    ) b ON b.file_id = f.file_id
+    WHERE f.base_id_sum <> COALESCE(b.id_sum, 0) ORDER BY f.file_id LIMIT $1";
 
 /// Locks the files with these paths, because the caller is about to record a file that uses them, and removes their
 /// marks as unreferenced. Also locks the file `replaced`, which the caller is about to mark. Returns the bases in the
@@ -69,6 +89,11 @@ pub(super) async fn lock_bases(
         }
     }
     Ok(bases)
+}
+
+/// Returns the value of `files.base_id_sum` for a file with these bases.
+pub(super) fn sum_base_ids(bases: &[VersionFileId]) -> SqlValue<'static> {
+    SqlValue::Integer(Some(bases.iter().map(|base| to_saturating_i64(base.get())).fold(0, i64::saturating_add)))
 }
 
 pub(super) async fn insert_bases(

@@ -22,7 +22,7 @@ use super::convert::{from_cursor, from_optional_id, from_text, from_time, from_u
 use super::database_engine::{
     CatalogTransaction, FromSqlRow, LIST_PLACEHOLDERS, SqlRow, SqlValue, find_texts, placeholders, select,
 };
-use super::file_bases::{insert_bases, list_base_ids, lock_bases, lock_file};
+use super::file_bases::{insert_bases, list_base_ids, lock_bases, lock_file, sum_base_ids};
 use super::{Catalog, CatalogError, DatasetId, FileHoldId, RefreshAttemptId, Result, VersionFileId, VersionNumber};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -296,11 +296,15 @@ impl Catalog {
     /// `file_bases` must show that nothing refers to a file. If only a table shows a reference, the file is no longer
     /// marked as unreferenced. Bases that lose their last reference are marked, so that a later call can delete them.
     /// For every hundred files, reads all versions twice and all bases once.
+    ///
+    /// Returns [`CatalogError::DamagedRecord`] if a row of `file_bases` was lost or changed, because then any of the
+    /// files could be in use. To verify that, reads all files and bases once more.
     pub async fn remove_file_records(&self, files: &[VersionFileId], older_than: Duration) -> Result<Vec<VersionFile>> {
         let mut removed = Vec::new();
         if files.is_empty() {
             return Ok(removed);
         }
+        self.verify_all_bases().await?;
         let scan_started_at = self.now();
         // The scan for references runs outside the transaction. An unreferenced file can get only one kind of new
         // reference: it can become a base. Its mark is then removed, and without the mark, the record is not deleted.
@@ -403,8 +407,8 @@ pub(super) async fn record_file(
     let sql = "DELETE FROM file_reservations WHERE path = $1";
     transaction.execute_or_error(sql, &[path], CatalogError::ReservationLost).await?;
     let bases = lock_bases(transaction, &file.bases, replaced).await?;
-    let sql = "INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at)
-               VALUES ($1, $2, $3, $4, $5)
+    let sql = "INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at, base_id_sum)
+               VALUES ($1, $2, $3, $4, $5, $6)
                RETURNING file_id";
     let values = &[
         path,
@@ -412,6 +416,7 @@ pub(super) async fn record_file(
         from_unsigned(file.entity_count, "entity_count")?,
         from_text(&file.content_hash, "content_hash")?,
         from_time(now),
+        sum_base_ids(&bases),
     ];
     let (file_id,): (i64,) = transaction.fetch_one(sql, values).await?;
     let id = VersionFileId::new(to_unsigned(file_id, "files.file_id")?);

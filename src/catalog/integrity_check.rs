@@ -17,6 +17,7 @@ use super::attempts::RefreshAttempt;
 use super::checks::verify_checks;
 use super::convert::to_unsigned;
 use super::database_engine::{DatabaseEngine, FromSqlRow, SqlRow, SqlValue, select};
+use super::file_bases::FILES_WITH_WRONG_BASES_SQL;
 use super::installation::check_identity;
 use super::nodes::NodeRecord;
 use super::sessions::StoredSession;
@@ -290,6 +291,11 @@ impl Catalog {
         let incomplete: Vec<(i64, i64)> = self.list_or_report(sql, &[MAX_REPORTED_ROWS.into()], report).await?;
         for (file, base) in incomplete {
             report(format!("file_bases {file} {base}: the file or its base file has no record"));
+        }
+        let wrong: Vec<(i64,)> =
+            self.list_or_report(FILES_WITH_WRONG_BASES_SQL, &[MAX_REPORTED_ROWS.into()], report).await?;
+        for (file,) in wrong {
+            report(format!("files {file}: rows of file_bases were lost or changed, so sweeps remove no recorded file"));
         }
         Ok(())
     }

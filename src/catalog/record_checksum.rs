@@ -8,6 +8,8 @@
 //!   dataset, not even in another database.
 //! - `api_tokens`: the user, the scope, and the expiry. `sessions`: the user, the content, and the expiry.
 //!
+//! Instead of a checksum, the rows of `file_bases` have a sum in the record of their file (`file_bases.rs`).
+//!
 //! An operator who edits a row must set its checksum to null (`checksum_backfill.rs`).
 
 use sha2::{Digest, Sha256};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use strata_catalog::{Catalog, CatalogError, FileReference, VersionContent, VersionFileIds};
+use strata_catalog::{Catalog, CatalogCheckDepth, CatalogError, FileReference, VersionContent, VersionFileIds};
 use strata_testing::databases::{Raw, on_both_databases};
 use strata_types::dataset::{NewDatasetClone, RollbackMode};
 use strata_types::ids::{DatasetId, VersionFileId};
@@ -22,6 +22,7 @@ on_both_databases! {
     base_is_kept_until_last_file_is_removed
     unreferenced_file_can_become_base
     marked_base_is_not_removed
+    damaged_bases_stop_removal
     removal_and_recording_do_not_race
     overlapping_transactions_do_not_deadlock
     references_include_versions_that_use_base
@@ -159,6 +160,55 @@ async fn marked_base_is_not_removed(database: Database) {
     assert_eq!(paths(&catalog.remove_file_records(&[x.id, y.id], HOUR).await.unwrap()), ["y"]);
     assert_eq!(unreferenced(&database).await, ["x"]);
     assert_eq!(catalog.unreferenced_files(HOUR, 100).await.unwrap(), []);
+}
+
+/// Regression test: the base of a lost or changed row was removed.
+async fn damaged_bases_stop_removal(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    publish(&catalog, dataset, "a").await.unwrap();
+    let x = save(&catalog, dataset, "x", &["a"]).await.unwrap();
+    let y = save(&catalog, dataset, "y", &["x", "a"]).await.unwrap();
+    let z = publish(&catalog, dataset, "z").await.unwrap().file;
+    let [x_id, y_id, z_id] = [x.id, y.id, z.id].map(VersionFileId::get);
+    database.execute(&format!("UPDATE files SET unreferenced_since = 1 WHERE file_id = {x_id}")).await;
+    let findings = async || {
+        let mut findings = Vec::new();
+        catalog.check_integrity(CatalogCheckDepth::Quick, &mut |finding| findings.push(finding)).await.unwrap();
+        // The content hashes of these files are invalid.
+        findings.retain(|finding| finding.contains("file_bases"));
+        findings
+    };
+    let finding =
+        |file: u64| format!("files {file}: rows of file_bases were lost or changed, so sweeps remove no recorded file");
+    let row = format!("file_id = {y_id} AND base_file_id = {x_id}");
+    let moved = format!("file_id = {z_id} AND base_file_id = {x_id}");
+    let insert = format!("INSERT INTO file_bases (file_id, base_file_id, base_position) VALUES ({y_id}, {x_id}, 0)");
+    for (damage, repair, damaged) in [
+        (format!("DELETE FROM file_bases WHERE {row}"), insert.clone(), vec![y_id]),
+        (
+            format!("UPDATE file_bases SET file_id = {z_id} WHERE {row}"),
+            format!("DELETE FROM file_bases WHERE {moved}; {insert}"),
+            vec![y_id, z_id],
+        ),
+        (
+            format!("DELETE FROM file_bases WHERE file_id = {y_id}"),
+            format!("{insert}; INSERT INTO file_bases SELECT {y_id}, file_id, 1 FROM files WHERE path = 'a'"),
+            vec![y_id],
+        ),
+    ] {
+        database.execute(&damage).await;
+        let removed = catalog.remove_file_records(&[x.id], Duration::ZERO).await;
+        let error = removed.expect_err(&damage).to_string();
+        assert!(error.contains(&format!("list of bases of file {y_id}")), "{damage}: {error}");
+        let found = findings().await;
+        for file in damaged {
+            assert!(found.contains(&finding(file)), "{damage}: {found:?}");
+        }
+        database.execute(&repair).await;
+        assert_eq!(findings().await, [""; 0], "{repair}");
+    }
+    assert_eq!(catalog.remove_file_records(&[x.id], Duration::ZERO).await.unwrap(), []);
+    assert_eq!(unreferenced(&database).await, [""; 0]);
 }
 
 async fn removal_and_recording_do_not_race(database: Database) {

@@ -94,12 +94,16 @@ impl MaintenanceService {
         self.store_identity.verify().await?;
         let MaintenanceService { config, catalog, store, .. } = self;
         let mut sweep = SweepRun { config, catalog, store, older_than, summary: SweepSummary::default(), report };
-        sweep.remove_unreferenced().await?;
+        let unreferenced = match sweep.remove_unreferenced().await {
+            // The other steps do not need the damaged record.
+            Err(error @ SweepError::Catalog(CatalogError::DamagedRecord { .. })) => Err(error),
+            result => Ok(result?),
+        };
         sweep.remove_unrecorded().await?;
         sweep.remove_staged_uploads().await?;
         sweep.remove_shared_exports().await?;
         sweep.remove_abandoned_directories().await;
-        Ok(sweep.summary)
+        unreferenced.map(|()| sweep.summary)
     }
 
     /// Sweeps every `sweep.interval_s`. The start is random, so that processes do not sweep at the same time.

@@ -136,11 +136,87 @@ async fn empty_indexes(catalog: &[u8], directory: &Path, indexes: &[&str]) -> Ve
     bytes
 }
 
+/// Returns a list that is long enough for delta versions. `round` changes some of its entities.
+fn long_list(round: usize) -> String {
+    let entity = |number: usize| {
+        let round = if number.is_multiple_of(1_000) { round } else { 0 };
+        format!(r#"{{"id":{number},"round":{round},"words":"these are the words of an entity of a long list"}}"#)
+    };
+    format!("[{}]", (0..20_000).map(entity).collect::<Vec<_>>().join(","))
+}
+
+/// Creates a dataset with two versions, and replaces the first file of version 1, as a compaction does. Only version 2
+/// needs the replaced file, because it is a base. Returns the IDs of the dataset, of the replaced file, and of the file
+/// of version 2.
+async fn create_needed_base(owned: &Owned) -> (u64, i64, i64) {
+    let id = owned.dataset("Long", json!({}), &[&long_list(0), &long_list(1)]).await;
+    let copy = owned.dataset("Copy", json!({}), &[&long_list(0)]).await;
+    let url = owned.service.services.config.catalog_url();
+    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("failed to connect");
+    let (file, base): (i64, i64) = sqlx::query_as("SELECT file_id, base_file_id FROM file_bases")
+        .fetch_one(&mut connection)
+        .await
+        .expect("missing delta version");
+    let replace = "UPDATE versions SET file_id = (SELECT file_id FROM versions WHERE dataset_id = $2),
+                   record_checksum = NULL WHERE dataset_id = $1 AND version_number = 1";
+    let replaced = sqlx::query(replace).bind(id as i64).bind(copy as i64).execute(&mut connection).await;
+    assert_eq!(replaced.expect("failed to replace the file").rows_affected(), 1);
+    (id, base, file)
+}
+
+/// The rows of `file_bases` are lost or changed. Regression test: the sweep removed a base that was in use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sweep_with_damaged_bases_removes_no_used_file() {
+    let owned = super::owned().await;
+    let (id, base, file) = create_needed_base(&owned).await;
+    let unused = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
+    parsed(&owned.save(unused, 1, r#"[{"alt":1}]"#).await);
+    parsed(&owned.delete(unused, 1).await);
+    let unrecorded = owned.service.directory().join("store/versions/left.parquet");
+    fs::write(&unrecorded, "left behind").expect("written");
+    let execute = async |sql: String| strata_testing::catalog::execute(&owned.service, &sql).await;
+    let sweep = async || {
+        let mut removed = Vec::new();
+        let maintenance = &owned.service.services.maintenance;
+        let swept = maintenance.sweep(std::time::Duration::ZERO, &mut |file| removed.push(file.path.clone())).await;
+        (swept, removed)
+    };
+    let read = format!("/api/{id}/long/v2/?format=jsonl");
+    let before = owned.service.get(&read).await;
+    assert_eq!(before.status, 200);
+
+    let repair = format!("DELETE FROM file_bases; INSERT INTO file_bases VALUES ({file}, {base}, 0)");
+    // A deletion before the damage was noticed has marked the base.
+    execute(format!("UPDATE files SET unreferenced_since = 1 WHERE file_id = {base}")).await;
+    for damage in ["DELETE FROM file_bases", "UPDATE file_bases SET file_id = file_id + 1"] {
+        execute(damage.to_owned()).await;
+        let (swept, removed) = sweep().await;
+        let error = format!("{:?}", swept.expect_err("the damage is not noticed"));
+        assert!(error.contains(&format!("bases of file {file}")), "{damage}: {error}");
+        assert!(removed.iter().all(|path| path == "versions/left.parquet"), "{damage}: {removed:?}");
+        assert!(!unrecorded.exists(), "{damage}: the sweep left an unrecorded file");
+        let fresh = owned.service.open_instance(|_| {}).await;
+        let after = fresh.get(&read).await;
+        assert!((after.status, &after.body) == (200, &before.body), "{damage}");
+        let found = owned.service.check(Depth::Footers).await.findings;
+        let expected = format!("files {file}: rows of file_bases were lost or changed");
+        assert!(found.iter().any(|finding| finding.reason.starts_with(&expected)), "{damage}: {found:?}");
+        execute(repair.clone()).await;
+    }
+    // After the repair, the sweep removes the unused alternate, but not the base, which is no longer marked.
+    let (swept, removed) = sweep().await;
+    assert!(swept.is_ok() && removed.len() == 1, "{swept:?} {removed:?}");
+    assert_eq!(owned.service.open_instance(|_| {}).await.get(&read).await.body, before.body);
+    let found = owned.service.check(Depth::Footers).await.findings;
+    assert!(found.is_empty(), "{found:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sweep_with_damaged_index_removes_no_used_file() {
     let owned = super::owned().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     parsed(&owned.save(id, 1, r#"[{"alt":1}]"#).await);
+    let (long, ..) = create_needed_base(&owned).await;
     // The state after a deletion that used an index without entries.
     let url = owned.service.services.config.catalog_url();
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("failed to connect");
@@ -156,6 +232,7 @@ async fn sweep_with_damaged_index_removes_no_used_file() {
         "sqlite_autoindex_file_reservations_1",
         "versions_by_file",
         "versions_by_alt_file",
+        "file_bases_by_base",
     ];
     let damaged = empty_indexes(&whole, directory.path(), &indexes).await;
     let place = tempfile::tempdir_in(&directory).expect("failed to create a directory");
@@ -175,9 +252,11 @@ async fn sweep_with_damaged_index_removes_no_used_file() {
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("failed to connect");
     let sql = "SELECT COUNT(*) FROM files WHERE unreferenced_since IS NULL";
     let named: i64 = sqlx::query_scalar(sql).fetch_one(&mut connection).await.expect("a count");
-    assert_eq!(named, 2, "the files are still marked");
-    for read in [format!("/api/{id}/things/v1/"), format!("/api/{id}/things/v1/alt/")] {
-        assert_eq!(service.get(&read).await.status, 200, "{read}");
+    assert_eq!(named, 5, "the files are still marked");
+    let of_id = ["v1/", "v1/alt/"].map(|path| format!("/api/{id}/things/{path}"));
+    let of_long = ["v1/", "v2/"].map(|path| format!("/api/{long}/long/{path}"));
+    for read in of_id.iter().chain(&of_long) {
+        assert_eq!(service.get(read).await.status, 200, "{read}");
     }
 }
 
