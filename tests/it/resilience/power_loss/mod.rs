@@ -1,16 +1,19 @@
 //! Tests that acknowledged changes survive a power failure. The test records every disk write of the real binary and
 //! replays the trace up to each sync and each response. For each of these moments, it builds the disks that a power
 //! failure could leave ([`disk`]). On each disk, the service must start, have every acknowledged change byte for byte,
-//! have other changes completely or not at all, find no damage, and accept the next version.
+//! have other changes completely or not at all, sweep only unused files, find no damage, and accept the next version.
 //!
-//! `STRATA_POWER_LOSSES` sets the number of disks to test (default [`DEFAULT_DISKS`]; `all` for every disk).
+//! `STRATA_POWER_LOSSES` sets the number of disks to test (default [`DEFAULT_DISKS`] or [`DEFAULT_DELTA_DISKS`]; `all`
+//! for every disk).
 
 mod disk;
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
+use std::iter::Peekable;
 use std::path::Path;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -19,12 +22,18 @@ use strata_config::Config;
 use strata_testing::faultfs::{FaultFs, FileOperation, TraceEvent};
 use strata_testing::machine::{Machine, Server, succeeded};
 use strata_testing::maintenance::Depth;
-use strata_testing::{TestService, http_client};
+use strata_testing::{TestService, eventually, http_client, metrics};
 
 use disk::{Disk, Image, Loss};
 
 /// The default number of tested disks.
 const DEFAULT_DISKS: usize = 120;
+
+/// Like [`DEFAULT_DISKS`], for delta versions, whose lists are long.
+const DEFAULT_DELTA_DISKS: usize = 50;
+
+/// The arguments of commands that set the data directory.
+const DATA: [&str; 2] = ["--data", "disk/data"];
 
 /// The number of random disks at each moment, in addition to the six deterministic ones.
 const RANDOM_DISKS: u64 = 4;
@@ -33,12 +42,27 @@ const RANDOM_DISKS: u64 = 4;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct DatasetState {
     exists: bool,
-    /// The entities of each version.
-    versions: Vec<Value>,
+    versions: Vec<ListDigest>,
     /// The entities of the alternate of version 1.
     alternate: Option<Value>,
     /// The number of the active version.
     active: Option<u64>,
+}
+
+/// The number of entities of a list and the hash of their texts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ListDigest {
+    entities: usize,
+    hash: u64,
+}
+
+impl ListDigest {
+    /// `lines` are the texts of the entities, each followed by a line feed.
+    fn new(lines: &str) -> ListDigest {
+        let mut hasher = DefaultHasher::new();
+        lines.hash(&mut hasher);
+        ListDigest { entities: lines.lines().count(), hash: hasher.finish() }
+    }
 }
 
 /// One change that a client requested.
@@ -58,30 +82,27 @@ struct RecordedRun {
     token: String,
     changes: Vec<RequestedChange>,
     /// The positions at which the backup started and ended, and the state that it contains.
-    backup: (u64, u64, DatasetState),
+    backup: Option<(u64, u64, DatasetState)>,
+    /// Returns the texts of the entities of a version.
+    entities: fn(u64) -> Vec<String>,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "campaign: cuts the power at every write"]
 async fn acknowledged_changes_survive_power_loss() {
-    let run = record().await;
-    let moments = moments(&run);
-    let disks = disks(&run, &moments);
-    let wanted = match std::env::var("STRATA_POWER_LOSSES").ok().as_deref() {
-        Some("all") => usize::MAX,
-        Some(number) => number.parse().expect("STRATA_POWER_LOSSES is a number or `all`"),
-        None => DEFAULT_DISKS,
-    };
-    // The tested disks are spread over the whole run.
-    let step = disks.len().div_ceil(wanted.max(1)).max(1);
-    let mut tried = 0;
-    for (position, loss, image) in disks.iter().step_by(step) {
-        let what = format!("{loss:?} at {position} ({})", run.describe(*position));
-        run.check(*position, image, &what).await;
-        tried += 1;
+    record().await.check_disks(DEFAULT_DISKS).await;
+}
+
+/// The power fails while delta versions are written, while two of them are compacted, and while files are swept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "campaign: cuts the power at every write"]
+async fn delta_versions_survive_power_loss() {
+    for _ in 0..5 {
+        if let Some(run) = record_delta_versions().await {
+            return run.check_disks(DEFAULT_DELTA_DISKS).await;
+        }
     }
-    println!("{tried} of {} disks, {} moments, {} events", disks.len(), moments.len(), run.trace.len());
-    assert!(tried >= DEFAULT_DISKS.min(disks.len()) / 2, "{tried}");
+    panic!("the replaced file of a version never became a base of the next version");
 }
 
 /// An HTTP client of one server.
@@ -91,14 +112,32 @@ struct OwnerClient<'a> {
     client: reqwest::Client,
 }
 
-impl OwnerClient<'_> {
+impl<'a> OwnerClient<'a> {
+    fn new(server: &'a Server, token: &'a str) -> OwnerClient<'a> {
+        let client = http_client().build().expect("failed to build the client");
+        OwnerClient { base_url: &server.base_url, token, client }
+    }
+
+    async fn wait_for_compaction(&self) {
+        eventually("no version was compacted", async || {
+            let answer = self.client.get(format!("{}/metrics", self.base_url)).send().await;
+            let text = answer.expect("failed to get a response").text().await.expect("failed to read the body");
+            metrics::value(&text, "strata_compactions_total{outcome=\"compacted\"}").is_some_and(|count| count >= 1.0)
+        })
+        .await;
+    }
+
     async fn post(&self, path: &str, body: Value) -> Value {
         self.send(reqwest::Method::POST, path, body).await
     }
 
     async fn send(&self, method: reqwest::Method, path: &str, body: Value) -> Value {
+        self.send_text(method, path, body.to_string()).await
+    }
+
+    async fn send_text(&self, method: reqwest::Method, path: &str, body: String) -> Value {
         let request = self.client.request(method, format!("{}{path}", self.base_url)).bearer_auth(self.token);
-        let answer = request.header("content-type", "application/json").body(body.to_string()).send().await;
+        let answer = request.header("content-type", "application/json").body(body).send().await;
         let answer = answer.expect("failed to get a response");
         let status = answer.status().as_u16();
         let text = answer.text().await.expect("failed to read the body");
@@ -108,56 +147,117 @@ impl OwnerClient<'_> {
 }
 
 /// Returns entities that differ between versions.
-fn entities(number: u64) -> Value {
-    let entity = |n: u64| json!({"version": number, "n": n, "text": format!("text {number} {n} ").repeat(20)});
-    Value::Array((0..=number * 7).map(entity).collect())
+fn entities(number: u64) -> Vec<String> {
+    let entity = |n: u64| {
+        let text = format!("text {number} {n} ").repeat(20);
+        format!(r#"{{"n":{n},"text":"{text}","version":{number}}}"#)
+    };
+    (0..=number * 7).map(entity).collect()
 }
 
-/// Runs the service from its first start to a backup, and records all operations on its disk.
-async fn record() -> RecordedRun {
+/// Returns the entities of a long list. Each version is a delta version of the previous one. Versions 2 and 5 have so
+/// many extents that they are compacted. Version 3 has fewer extents, because it lacks the end of the list.
+fn scattered_entities(number: u64) -> Vec<String> {
+    let round = |n: u64| match number {
+        2.. if n.is_multiple_of(9) => 2,
+        3.. if n == 1 => 3,
+        4.. if n == 5 => 4,
+        5.. if n % 9 == 4 && n < 1_500 => 5,
+        6.. if n == 7 => number,
+        _ => 0,
+    };
+    let entity = |n: u64| {
+        let words = "these are the words of an entity of a long list";
+        format!(r#"{{"n":{n},"round":{},"words":"{words}"}}"#, round(n))
+    };
+    (0..if number <= 2 { 24_000 } else { 18_000 }).map(entity).collect()
+}
+
+fn lines(entities: &[String]) -> String {
+    entities.iter().map(|entity| format!("{entity}\n")).collect()
+}
+
+/// Returns the body of a request that creates the next version of dataset 1.
+fn refresh_body(entities: &[String]) -> String {
+    format!(r#"{{"dataset_id":1,"entities":[{}]}}"#, entities.join(","))
+}
+
+/// Starts recording and adds a user. Returns the user's token.
+fn start_recording() -> (Machine, FaultFs, String) {
     let machine = Machine::new();
     let faults = FaultFs::below(&machine.path("disk")).traced();
     std::fs::create_dir(machine.path("disk")).expect("failed to create the directory");
-    let data = ["--data", "disk/data"];
     let mut add =
-        machine.command(&[&["user", "add", "ada@example.test", "--plan", "pro", "--token", "ci"][..], &data].concat());
+        machine.command(&[&["user", "add", "ada@example.test", "--plan", "pro", "--token", "ci"][..], &DATA].concat());
     add.envs(faults.environment()).stdin(std::process::Stdio::piped());
     add.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut child = add.spawn().expect("failed to run the binary");
     std::io::Write::write_all(&mut child.stdin.take().expect("a pipe"), b"correct horse\n").expect("written");
     let token = succeeded(&child.wait_with_output().expect("it ends"));
     let token = token.lines().last().expect("failed to find the token").to_owned();
-    let user_added = faults.position();
+    (machine, faults, token)
+}
 
+/// Runs the service from its first start to a backup, and records all operations on its disk.
+async fn record() -> RecordedRun {
+    let (machine, faults, token) = start_recording();
+    let user_added = faults.position();
     let mut changes: Vec<RequestedChange> = Vec::new();
     let mut state = DatasetState::default();
     // Two servers run one after the other, so that the catalog is closed and opened in between.
     for round in 0..2 {
-        let server = faults.serve(&machine, &data, &[]);
-        let client = OwnerClient {
-            base_url: &server.base_url,
-            token: &token,
-            client: http_client().build().expect("failed to build the client"),
-        };
+        let server = faults.serve(&machine, &DATA, &[]);
+        let client = OwnerClient::new(&server, &token);
         let actions: &[&str] = match round {
             0 => &["create", "publish", "publish", "alternate", "rollback"],
             _ => &["unpin", "alternate", "publish", "delete alternate", "alternate"],
         };
         for name in actions {
             let requested_at = faults.position();
-            act(name, &client, &mut state, changes.len() as u64).await;
+            act(name, &client, &mut state, changes.len() as u64, entities).await;
             changes.push(RequestedChange { name, requested_at, answered_at: faults.position(), state: state.clone() });
         }
         if round == 1 {
             // The sweep deletes replaced alternates while the server runs.
-            succeeded(&faults.run(&machine, &["sweep", "--data", "disk/data", "--offline", "--older-than", "0s"]));
+            sweep(&machine, &faults);
         }
         end(server);
     }
     let requested_at = faults.position();
     succeeded(&faults.run(&machine, &["backup", "disk/deep/copy", "--copy", "--data", "disk/data"]));
-    let backup = (requested_at, faults.position(), state);
-    RecordedRun { trace: faults.trace(), user_added, token, changes, backup }
+    let backup = Some((requested_at, faults.position(), state));
+    RecordedRun { trace: faults.trace(), user_added, token, changes, backup, entities }
+}
+
+/// Records the refreshes, compactions, and sweeps of a dataset with [`scattered_entities`]. Returns `None` if version 2
+/// was compacted before version 3 used its first file.
+async fn record_delta_versions() -> Option<RecordedRun> {
+    let (machine, faults, token) = start_recording();
+    let user_added = faults.position();
+    let mut changes: Vec<RequestedChange> = Vec::new();
+    let mut state = DatasetState::default();
+    for (actions, files) in [(&["create", "publish", "publish", "publish"][..], 4), (&["publish", "publish"], 6)] {
+        let server = faults.serve(&machine, &DATA, &[]);
+        let client = OwnerClient::new(&server, &token);
+        for name in actions {
+            let requested_at = faults.position();
+            act(name, &client, &mut state, changes.len() as u64, scattered_entities).await;
+            changes.push(RequestedChange { name, requested_at, answered_at: faults.position(), state: state.clone() });
+        }
+        client.wait_for_compaction().await;
+        end(server);
+        sweep(&machine, &faults);
+        // The file of each version, and the first file of version 2, which is a base of later versions. The first file
+        // of version 5 was removed.
+        if strata_testing::files(&machine.path("disk/data/store/versions")).len() != files {
+            return None;
+        }
+    }
+    Some(RecordedRun { trace: faults.trace(), user_added, token, changes, backup: None, entities: scattered_entities })
+}
+
+fn sweep(machine: &Machine, faults: &FaultFs) {
+    succeeded(&faults.run(machine, &[&["sweep", "--offline", "--older-than", "0s"][..], &DATA].concat()));
 }
 
 fn end(server: Server) {
@@ -165,7 +265,13 @@ fn end(server: Server) {
     assert_eq!(code, Some(0), "{errors}");
 }
 
-async fn act(name: &str, client: &OwnerClient<'_>, state: &mut DatasetState, number: u64) {
+async fn act(
+    name: &str,
+    client: &OwnerClient<'_>,
+    state: &mut DatasetState,
+    number: u64,
+    entities: fn(u64) -> Vec<String>,
+) {
     match name {
         "create" => {
             client.post("/dataset/create", json!({"name": "Things", "source": "push"})).await;
@@ -173,8 +279,9 @@ async fn act(name: &str, client: &OwnerClient<'_>, state: &mut DatasetState, num
         }
         "publish" => {
             let version = state.versions.len() as u64 + 1;
-            client.post("/dataset/refresh", json!({"dataset_id": 1, "entities": entities(version)})).await;
-            state.versions.push(entities(version));
+            let entities = entities(version);
+            client.send_text(reqwest::Method::POST, "/dataset/refresh", refresh_body(&entities)).await;
+            state.versions.push(ListDigest::new(&lines(&entities)));
             state.active = Some(version);
         }
         "alternate" => {
@@ -211,49 +318,87 @@ fn moments(run: &RecordedRun) -> BTreeSet<u64> {
         before = event.end;
     }
     moments.extend(run.changes.iter().flat_map(|change| [change.requested_at, change.answered_at]));
-    moments.extend([run.user_added, run.backup.0, run.backup.1]);
+    moments.insert(run.user_added);
+    moments.extend(run.backup.iter().flat_map(|(started, ended, _)| [*started, *ended]));
     moments
 }
 
-/// Returns each distinct disk that a power failure can leave at one of the moments.
-fn disks(run: &RecordedRun, moments: &BTreeSet<u64>) -> Vec<(u64, Loss, Image)> {
+/// Returns each distinct disk that a power failure can leave at one of the moments, in the order of the moments.
+fn disks(run: &RecordedRun, moments: &BTreeSet<u64>) -> Vec<(u64, Loss)> {
     let mut disks = Vec::new();
-    let mut disk = Disk::new();
-    let mut events = run.trace.iter().peekable();
+    let mut replay = DiskReplay::new(run);
     let mut known = HashSet::new();
     for moment in moments {
-        while let Some(event) = events.next_if(|event| event.end <= *moment) {
-            disk.apply(event);
-        }
         let kinds =
             [Loss::Everything, Loss::Nothing, Loss::Content, Loss::ContentButLengths, Loss::Names, Loss::LastSectors];
         for loss in
             kinds.into_iter().chain((0..RANDOM_DISKS).map(|number| Loss::Random(moment * RANDOM_DISKS + number)))
         {
-            let mut image = disk.image_after(loss);
-            // SQLite rebuilds this file after a power failure. Its content is memory-mapped, so that the trace does not
-            // contain it.
-            image.retain(|path, _| !path.ends_with("-shm"));
+            let image = replay.image_after(*moment, loss);
             let mut hash = DefaultHasher::new();
             // The same disk can be correct before a response and wrong after it, so the acknowledged changes are part
             // of the hash.
             (run.progress_key(*moment), &image).hash(&mut hash);
             if known.insert(hash.finish()) {
-                disks.push((*moment, loss, image));
+                disks.push((*moment, loss));
             }
         }
     }
     disks
 }
 
+/// Builds images at ascending moments.
+struct DiskReplay<'r> {
+    disk: Disk,
+    events: Peekable<std::slice::Iter<'r, TraceEvent>>,
+}
+
+impl DiskReplay<'_> {
+    fn new(run: &RecordedRun) -> DiskReplay<'_> {
+        DiskReplay { disk: Disk::new(), events: run.trace.iter().peekable() }
+    }
+
+    fn image_after(&mut self, moment: u64, loss: Loss) -> Image {
+        while let Some(event) = self.events.next_if(|event| event.end <= moment) {
+            self.disk.apply(event);
+        }
+        let mut image = self.disk.image_after(loss);
+        // SQLite rebuilds this file after a power failure. Its content is memory-mapped, so that the trace does not
+        // contain it.
+        image.retain(|path, _| !path.ends_with("-shm"));
+        image
+    }
+}
+
 impl RecordedRun {
+    /// Checks disks that are spread over the whole run: `count` of them, or as `STRATA_POWER_LOSSES` says.
+    async fn check_disks(&self, count: usize) {
+        let moments = moments(self);
+        let disks = disks(self, &moments);
+        let wanted = match std::env::var("STRATA_POWER_LOSSES").ok().as_deref() {
+            Some("all") => usize::MAX,
+            Some(number) => number.parse().expect("STRATA_POWER_LOSSES is a number or `all`"),
+            None => count,
+        };
+        let step = disks.len().div_ceil(wanted.max(1)).max(1);
+        let mut tried = 0;
+        let mut replay = DiskReplay::new(self);
+        for (position, loss) in disks.iter().step_by(step) {
+            let what = format!("{loss:?} at {position} ({})", self.describe(*position));
+            self.check(*position, &replay.image_after(*position, *loss), &what).await;
+            tried += 1;
+        }
+        println!("{tried} of {} disks, {} moments, {} events", disks.len(), moments.len(), self.trace.len());
+        assert!(tried >= wanted.min(disks.len()) / 2, "{tried}");
+    }
+
     /// Returns a number that identifies the changes that were requested and acknowledged before a position.
     fn progress_key(&self, position: u64) -> usize {
         let answered = self.changes.iter().filter(|change| change.answered_at <= position).count();
         let begun = self.changes.iter().filter(|change| change.requested_at <= position).count();
         (answered * 100 + begun) * 10
             + usize::from(self.user_added <= position) * 2
-            + usize::from(self.backup.1 <= position)
+            + usize::from(self.backup.as_ref().is_some_and(|(_, ended, _)| *ended <= position))
     }
 
     /// Describes the changes around a position, for messages.
@@ -287,7 +432,7 @@ impl RecordedRun {
             self.check_data(&data, &possible, what).await;
         }
 
-        let (_, complete, held) = &self.backup;
+        let Some((_, complete, held)) = &self.backup else { return };
         let copy = directory.path().join("deep/copy");
         if position >= *complete || (copy.join("catalog.sqlite").exists() && !copy.join("INCOMPLETE-BACKUP").exists()) {
             assert!(copy.join("catalog.sqlite").exists(), "{what}: the backup is missing");
@@ -301,6 +446,9 @@ impl RecordedRun {
     /// Asserts that a data directory has one of the possible states, is undamaged, and accepts the next version.
     async fn check_data(&self, directory: &Path, possible: &[DatasetState], what: &str) {
         let service = open(directory).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        // The sweep completes what an interrupted sweep began, and removes no file that a version needs.
+        let swept = service.services.maintenance.sweep(Duration::ZERO, &mut |_| ()).await;
+        swept.unwrap_or_else(|error| panic!("{what}: {error:?}"));
         let state = self.read_state(&service, what).await;
         assert!(possible.contains(&state), "{what}: {state:?} is none of {possible:?}");
         let checked = service.try_check(Depth::Everything).await;
@@ -310,12 +458,10 @@ impl RecordedRun {
             let next = state.versions.len() as u64 + 1;
             // Leases from before the power failure would expire by themselves.
             expire_leases(directory).await;
-            let body = json!({"dataset_id": 1, "entities": entities(next)});
-            let (status, text) = self.call(&service, "POST", "/dataset/refresh", body.to_string()).await;
+            let entities = (self.entities)(next);
+            let (status, text) = self.call(&service, "POST", "/dataset/refresh", refresh_body(&entities)).await;
             assert_eq!(status, 200, "{what}: {text}");
-            let (status, text) = self.call(&service, "GET", &format!("/api/1/things/v{next}/"), String::new()).await;
-            let read: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{what}: {status} {text}"));
-            assert_eq!(read, entities(next), "{what}");
+            assert_eq!(self.read_version(&service, next, what).await, ListDigest::new(&lines(&entities)), "{what}");
         }
     }
 
@@ -330,9 +476,7 @@ impl RecordedRun {
         let mut state =
             DatasetState { exists: true, active: dataset["active_version"].as_u64(), ..DatasetState::default() };
         for number in 1..=latest {
-            let (status, text) = self.call(service, "GET", &format!("/api/1/things/v{number}/"), String::new()).await;
-            assert_eq!(status, 200, "{what}: version {number}: {text}");
-            state.versions.push(serde_json::from_str(&text).expect("failed to parse JSON"));
+            state.versions.push(self.read_version(service, number, what).await);
         }
         if latest > 0 {
             let (status, text) = self.call(service, "GET", "/api/1/things/v1/alt/", String::new()).await;
@@ -340,6 +484,13 @@ impl RecordedRun {
             state.alternate = (status == 200).then(|| serde_json::from_str(&text).expect("failed to parse JSON"));
         }
         state
+    }
+
+    async fn read_version(&self, service: &TestService, number: u64, what: &str) -> ListDigest {
+        let uri = format!("/api/1/things/v{number}/?format=jsonl");
+        let (status, text) = self.call(service, "GET", &uri, String::new()).await;
+        assert_eq!(status, 200, "{what}: version {number}: {text}");
+        ListDigest::new(&text)
     }
 
     async fn call(&self, service: &TestService, method: &str, uri: &str, body: String) -> (u16, String) {
