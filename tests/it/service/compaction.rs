@@ -1,6 +1,7 @@
 //! Compaction: a delta version with many extents gets a complete file in the background.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +10,8 @@ use axum::http::Request;
 use http_body_util::BodyExt;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use strata_config::Config;
 use strata_service::AlternatePosition;
@@ -239,6 +242,135 @@ async fn compaction_changes_no_responses() {
     parsed(&owned.call("DELETE", "/dataset/alternate/delete", &body).await);
     sweep(&owned, Duration::ZERO).await;
     assert!(owned.lines(&format!("/api/{clone}/clone/v1/")).await == list.lines());
+    let found = owned.service.check(Depth::Everything).await.findings;
+    assert!(found.is_empty(), "{found:?}");
+}
+
+/// Returns requests of all versions with random conditions, orders, pages, and formats.
+fn random_uris(id: u64, random: &mut StdRng, count: usize) -> Vec<String> {
+    let uri = |random: &mut StdRng| {
+        let version = random.random_range(1..=3);
+        let number = random.random_range(0..977);
+        let condition = match random.random_range(0..5) {
+            0 => format!("filter=k:k{}", number % 7),
+            1 => format!("filter_gte=id:{}", number * 30),
+            2 => format!("filter=round:{}&count=true", number % 3),
+            3 => format!("keywords=word{number}"),
+            _ => "total=true".to_owned(),
+        };
+        let order = ["", "&sort=id:desc", "&sort=round:asc", "&dedup=true&dedup_key=words"][random.random_range(0..4)];
+        let format = ["json", "jsonl", "csv", "xml", "parquet"][random.random_range(0..5)];
+        let offset = random.random_range(0..200);
+        format!("/api/{id}/things/v{version}/?{condition}{order}&format={format}&offset={offset}&limit=300")
+    };
+    (0..count).map(|_| uri(random)).collect()
+}
+
+/// Reads the next frame of a body and appends its bytes. Returns false at the end of the body.
+async fn read_frame(body: &mut Body, bytes: &mut Vec<u8>) -> bool {
+    let Some(frame) = body.frame().await else { return false };
+    bytes.extend_from_slice(frame.expect("failed to read body").data_ref().expect("a frame without data"));
+    true
+}
+
+/// Slow downloads read the replaced file to its end, while sweeps run. Random requests of two processes get
+/// the same responses before, during, and after the compaction and the removal of the replaced file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_are_unaffected_by_compaction_and_sweep() {
+    let directory = tempfile::tempdir().expect("failed to create directory");
+    let mut config = Config::default();
+    config.data.directory = directory.path().to_owned();
+    (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
+    // All requests read the files.
+    config.cache.response_bytes = 0;
+    config.cache.memory_bytes = Some(0);
+    let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let gate = WriteGate(Arc::new(Semaphore::new(100)));
+    let gated = WatchedStore { inner: objects.clone(), watch: gate.clone() };
+    let service = TestService::open_with_store(&config, Arc::new(gated)).await;
+    let (user, token) = add_user(&service, "ada@strata.test", UserPlan::Pro).await;
+    let owned = Owned { service, user, token, _server: None };
+    let other = TestService::open_with_store(&config, objects).await;
+
+    let mut list = ChangingList::new(40);
+    let id = owned.dataset("Things", json!({}), &[&list.json()]).await;
+    list.change(1);
+    owned.push(id, &list.json()).await;
+    list.change(2);
+    gate.0.forget_permits(100);
+    gate.0.add_permits(1);
+    owned.push(id, &list.json()).await;
+
+    // The compaction waits for its permit.
+    let replaced = version(&owned, id, 3).await.file;
+    let seed = rand::random();
+    let mut random = StdRng::seed_from_u64(seed);
+    let uris = random_uris(id, &mut random, 40);
+    let mut expected = Vec::new();
+    for uri in &uris {
+        let answer = owned.service.get(uri).await;
+        assert_eq!((answer.status, answer.whole), (200, true), "{uri}: {}", answer.text());
+        expected.push((answer.header("etag").map(str::to_owned), answer.body));
+    }
+    let mut downloads = Vec::new();
+    for service in [&owned.service, &other] {
+        let request = Request::get(format!("/api/{id}/things/v3/?format=jsonl")).body(Body::empty());
+        let mut body = service.respond(request.expect("failed to build request")).await.into_body();
+        let mut bytes = Vec::new();
+        assert!(read_frame(&mut body, &mut bytes).await);
+        downloads.push((body, bytes));
+    }
+    assert_eq!(version(&owned, id, 3).await.file, replaced, "the compaction waits");
+
+    let is_done = AtomicBool::new(false);
+    let requests = [const { AtomicUsize::new(0) }; 4];
+    // Repeats random requests until the replaced file is removed.
+    let read = async |reader: usize| {
+        let mut random = StdRng::seed_from_u64(seed + reader as u64 + 1);
+        while !is_done.load(Ordering::Relaxed) {
+            let number = random.random_range(0..uris.len());
+            let service = if reader.is_multiple_of(2) { &owned.service } else { &other };
+            let answer = service.get(&uris[number]).await;
+            let (etag, body) = &expected[number];
+            let is_same = (answer.status, answer.whole, &answer.body) == (200, true, body);
+            let is_same = is_same && answer.header("etag") == etag.as_deref();
+            assert!(is_same, "{}, seed {seed}: {}", uris[number], answer.status);
+            requests[reader].fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    // Waits until each reader has received another response.
+    let more_requests = async || {
+        let before: Vec<usize> = requests.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        eventually("the readers do not continue", async || {
+            requests.iter().zip(&before).all(|(count, before)| count.load(Ordering::Relaxed) > *before)
+        })
+        .await;
+    };
+    let age = Duration::from_secs(config.sweep.older_than_s);
+    let replace = async {
+        more_requests().await;
+        gate.0.add_permits(100);
+        wait_for_complete_file(&owned, id, 3).await;
+        assert_eq!(sweep(&owned, age).await, [""; 0], "the replaced file is not old enough");
+        more_requests().await;
+        for (body, bytes) in &mut downloads {
+            let mut frames = 0;
+            while read_frame(body, bytes).await {
+                frames += 1;
+                if frames % 16 == 0 {
+                    assert_eq!(sweep(&owned, age).await, [""; 0]);
+                }
+            }
+            assert!(*bytes == list.lines().into_bytes(), "a download has other bytes");
+        }
+        // Makes the replaced file old enough.
+        let old = "UPDATE files SET unreferenced_since = 1 WHERE unreferenced_since IS NOT NULL";
+        strata_testing::catalog::execute_in(directory.path(), old).await;
+        assert_eq!(sweep(&owned, age).await, std::slice::from_ref(&replaced.path));
+        more_requests().await;
+        is_done.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(replace, read(0), read(1), read(2), read(3));
     let found = owned.service.check(Depth::Everything).await.findings;
     assert!(found.is_empty(), "{found:?}");
 }
