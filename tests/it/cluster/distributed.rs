@@ -59,7 +59,7 @@ pub struct DistributedCluster {
 }
 
 impl DistributedCluster {
-    async fn start() -> DistributedCluster {
+    pub async fn start() -> DistributedCluster {
         DistributedCluster::new(TestCluster::start(&DISTRIBUTED_ENVIRONMENT).await).await
     }
 
@@ -89,7 +89,8 @@ impl DistributedCluster {
         metrics::value(&rendering, &format!("strata_{series}")).unwrap_or_default()
     }
 
-    async fn distributed_queries(&self) -> f64 {
+    /// Returns the number of successful distributed queries of all nodes.
+    pub async fn distributed_queries(&self) -> f64 {
         let counts = (0..NODES).map(|node| self.metric(node, "distributed_queries_total{outcome=\"answered\"}"));
         join_all(counts).await.into_iter().sum()
     }

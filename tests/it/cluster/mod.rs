@@ -10,6 +10,7 @@
 mod answers;
 mod balancing;
 mod chaos;
+mod delta_versions;
 mod distributed;
 mod downloads;
 mod exports;
