@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow::buffer::{BooleanBuffer, Buffer};
 use fixedbitset::FixedBitSet;
+use futures::future::try_join_all;
 use parking_lot::Mutex;
 use strata_format::keywords::field_set::{FieldSet, OTHER_PATHS};
 use strata_format::keywords::segment::{KeywordCandidates, StoredSegment};
@@ -146,12 +147,13 @@ impl KeywordIndexQueries {
         row_group: usize,
     ) -> Result<Vec<Option<KeywordIndexRows>>, StorageError> {
         let rows: Vec<KeywordRows<'_>> = reader.keyword_rows(row_group).collect();
-        let mut results: HashMap<usize, SegmentIndexRows> = HashMap::new();
-        for number in segments_of(&rows) {
+        // While another task searches one of the segments, this one searches the others.
+        let searches = segments_of(&rows).into_iter().map(|number| async move {
             let cell = self.result_cell(number);
             let found = cell.get_or_try_init(|| self.search_segment(reader, number)).await?;
-            results.insert(number, found.clone());
-        }
+            Ok::<_, StorageError>((number, found.clone()))
+        });
+        let results: HashMap<usize, SegmentIndexRows> = try_join_all(searches).await?.into_iter().collect();
         if results.is_empty() {
             return Ok(Vec::new());
         }
