@@ -76,6 +76,8 @@ pub enum SyncError {
     Script(#[from] ScriptError),
     #[error("the downloaded entities do not have the digest that the server sent; try again")]
     DigestMismatch,
+    #[error("{} is not a regular file; valid: a new path, or a file that may be replaced", .0.display())]
+    NotRegularFile(PathBuf),
     #[error("failed to {action} {}", path.display())]
     File { action: &'static str, path: PathBuf, source: io::Error },
 }
@@ -89,7 +91,7 @@ impl SyncError {
 /// Updates a local copy to the version that the URL names.
 pub async fn sync(request: &SyncRequest) -> Result<SyncOutcome, SyncError> {
     let client = SyncClient::new(request.key.as_deref())?;
-    let files = FilePair::new(&request.file);
+    let files = FilePair::open(&request.file)?;
     if let Some(since) = files.recorded_version()
         && let Some(outcome) = apply_changes(&client, request, &files, since).await?
     {

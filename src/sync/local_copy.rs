@@ -37,10 +37,17 @@ pub(crate) struct FilePair {
 }
 
 impl FilePair {
-    pub(crate) fn new(file: &Path) -> FilePair {
+    /// Returns an error if replacing a path would remove a device, a link, or a directory.
+    pub(crate) fn open(file: &Path) -> Result<FilePair, SyncError> {
         let mut version_file = OsString::from(file);
         version_file.push(".version");
-        FilePair { file: file.to_owned(), version_file: version_file.into() }
+        let files = FilePair { file: file.to_owned(), version_file: version_file.into() };
+        for path in [&files.file, &files.version_file] {
+            if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+                return Err(SyncError::NotRegularFile(path.clone()));
+            }
+        }
+        Ok(files)
     }
 
     /// Returns the version in FILE.version; `None` if a file is missing or FILE.version contains something else.
@@ -64,7 +71,7 @@ impl FilePair {
         #[cfg(unix)]
         let builder = {
             use std::os::unix::fs::PermissionsExt;
-            // The mode of new files, unless the file exists. The umask applies.
+            // The umask of the process applies. An existing file keeps its permissions.
             builder.permissions(fs::Permissions::from_mode(0o666))
         };
         let file = builder.tempfile_in(self.directory());

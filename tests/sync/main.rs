@@ -276,6 +276,26 @@ async fn response_truncated_anywhere_is_rejected() {
     }
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn only_regular_files_are_replaced() {
+    use std::os::unix::{fs::symlink, net::UnixListener};
+    let lab = SyncLab::new(&["[]"]).await;
+    let path = |name: &str| lab.directory.path().join(name);
+    fs::write(path("target"), "{}\n").expect("failed to write");
+    symlink(path("target"), path("link")).expect("failed to create link");
+    symlink(path("missing"), path("new.version")).expect("failed to create link");
+    let _socket = UnixListener::bind(path("socket")).expect("failed to bind");
+    let url = format!("http://{}/files/1/some/active.jsonl", lab.server.address);
+    for (name, rejected) in [("link", "link"), ("socket", "socket"), ("", ""), ("new", "new.version")] {
+        let error = sync_url(&url, path(name), None).await.expect_err("not a regular file");
+        let expected = format!("{} is not a regular file; valid: a new path", path(rejected).display());
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+    assert_eq!(fs::read_to_string(path("target")).expect("missing file"), "{}\n");
+    assert_eq!(fs::read_dir(lab.directory.path()).expect("missing directory").count(), 4);
+}
+
 #[tokio::test]
 async fn unreachable_server_leaves_files_unchanged() {
     let directory = tempfile::tempdir().expect("failed to create directory");
